@@ -1,4 +1,5 @@
-//! Which core does what: servers on one, the load on another, so that neither waits for the other's time slice.
+//! Which core does what: servers on one, the load on another, so that neither waits for the other's time slice; or both on all, where
+//! there are more processes than cores.
 
 use std::io;
 
@@ -9,8 +10,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub struct Cores {
     /// How many this process might use when it began.
     pub count: usize,
-    server: usize,
-    load: usize,
+    all: CpuSet,
+    server: CpuSet,
+    load: CpuSet,
 }
 
 impl Cores {
@@ -23,37 +25,48 @@ impl Cores {
         let allowed = sched_getaffinity(None)?;
         let mut last = (0..CpuSet::MAX_CPU).rev().filter(|core| allowed.is_set(*core));
         let server = last.next().unwrap_or(0);
+        let load = last.next().unwrap_or(server);
         Ok(Self {
             count: usize::try_from(allowed.count()).unwrap_or(1),
-            server,
-            load: last.next().unwrap_or(server),
+            all: allowed,
+            server: only(server),
+            load: only(load),
         })
     }
 
-    /// Binds this thread, and the threads that it starts from now on, to the load's core.
+    /// Servers and load on all of them, where the system places them.
+    pub(super) fn shared(self) -> Self {
+        Self {
+            server: self.all,
+            load: self.all,
+            ..self
+        }
+    }
+
+    /// Binds this thread, and the threads that it starts from now on, to the load's cores.
     ///
     /// # Errors
     /// The system's.
     pub fn bind_load(&self) -> io::Result<()> {
-        bind(self.load)
+        Ok(sched_setaffinity(None, &self.load)?)
     }
 
-    /// Does something, such as starting a process, bound to the servers' core; then this thread is the load's again.
+    /// Does something, such as starting a process, bound to the servers' cores; then this thread is the load's again.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn on_server_core<T>(&self, action: impl FnOnce() -> T) -> io::Result<T> {
-        bind(self.server)?;
+        sched_setaffinity(None, &self.server)?;
         let done = action();
         self.bind_load()?;
         Ok(done)
     }
 }
 
-fn bind(core: usize) -> io::Result<()> {
+fn only(core: usize) -> CpuSet {
     let mut only = CpuSet::new();
     only.set(core);
-    Ok(sched_setaffinity(None, &only)?)
+    only
 }
 
 #[cfg(test)]
@@ -63,18 +76,16 @@ mod tests {
     /// In a thread of its own: the binding is the thread's.
     #[test]
     fn a_process_is_started_on_the_servers_core_and_the_load_returns_to_its_own() {
-        let allowed = || {
-            let set = sched_getaffinity(None).unwrap();
-            (0..CpuSet::MAX_CPU)
-                .filter(|core| set.is_set(*core))
-                .collect::<Vec<_>>()
-        };
+        let allowed = || sched_getaffinity(None).unwrap();
         std::thread::spawn(move || {
-            let cores = Cores::choose().unwrap();
-            assert_eq!(cores.count, allowed().len());
+            let (cores, before) = (Cores::choose().unwrap(), allowed());
+            assert_eq!(cores.count, before.count() as usize);
             assert_eq!(cores.server == cores.load, cores.count == 1);
-            assert_eq!(cores.on_server_core(allowed).unwrap(), [cores.server]);
-            assert_eq!(allowed(), [cores.load]);
+            assert_eq!(cores.on_server_core(allowed).unwrap(), cores.server);
+            assert_eq!((allowed(), cores.load.count()), (cores.load, 1));
+            let shared = cores.shared();
+            assert_eq!(shared.on_server_core(allowed).unwrap(), before);
+            assert_eq!(allowed(), before);
         })
         .join()
         .unwrap();

@@ -1,7 +1,5 @@
 //! The registry's trace through a pool of functions: what it costs, and what is lost.
 
-use std::path::PathBuf;
-
 use tidemark_functions::availability::Reclaim;
 use tidemark_functions::codec::CodeTable;
 use tidemark_functions::cost::Prices;
@@ -39,12 +37,11 @@ paper's, a c5n.4xlarge, was $0.864 an hour, $43.20 in all, and is the machine of
     run,
 };
 
-const TRACE: &str = "ibm-registry-dal09-10mb-50h.tar.gz";
 const HOURS_ALL: u64 = 50;
 /// The paper leaves out the one object that is larger.
 const BYTES_MAX: u64 = 5_000_000_000;
 const FUNCTIONS: u16 = 400;
-const MEMORY_BYTES: u64 = 1536 << 20;
+pub(super) const MEMORY_BYTES: u64 = 1536 << 20;
 /// The share of a function's memory that chunks have, as the server's setting has it.
 const ROOM_PERCENT: u64 = 90;
 /// Instances that are taken back in a minute, in the mean: 36 an hour (the paper's 4.1).
@@ -54,13 +51,13 @@ const NODE_DOLLARS: f64 = 518.40;
 
 /// One run.
 #[derive(Clone, Copy)]
-struct Arm {
+pub(super) struct Arm {
     name: &'static str,
     has_backup: bool,
-    is_today: bool,
+    pub(super) is_today: bool,
 }
 
-const WITH: Arm = Arm {
+pub(super) const WITH: Arm = Arm {
     name: "backup",
     has_backup: true,
     is_today: false,
@@ -70,14 +67,15 @@ const WITHOUT: Arm = Arm {
     has_backup: false,
     is_today: false,
 };
+pub(super) const TODAY: Arm = Arm {
+    name: "backup, today",
+    is_today: true,
+    ..WITH
+};
 const ARMS: [Arm; 4] = [
     WITH,
     WITHOUT,
-    Arm {
-        name: "backup, today",
-        is_today: true,
-        ..WITH
-    },
+    TODAY,
     Arm {
         name: "no backup, today",
         is_today: true,
@@ -114,39 +112,50 @@ impl Arm {
         })
     }
 
-    fn prices(self) -> Prices {
+    pub(super) fn prices(self) -> Prices {
         if self.is_today { Prices::TODAY } else { Prices::PAPER }
     }
 }
 
 /// The trace, or one in its image where it is not there; shorter for a quick run.
-fn load(context: &Context) -> Result<(Vec<Asked>, &'static str), Error> {
-    let folder = std::env::var_os("TIDEMARK_TRACES").map_or_else(|| "../shared/traces".into(), PathBuf::from);
-    let path = folder.join(TRACE);
-    let (mut load, from) = if path.exists() {
-        (functions::of_trace(&path, BYTES_MAX)?, "the trace")
-    } else {
-        (
-            functions::made(context.seed, 37_469, HOURS_ALL),
-            "a generated load in the trace's image",
-        )
-    };
-    let hours = if context.quick { 3 } else { HOURS_ALL };
-    load.retain(|asked| asked.at_us < hours * HOUR_S * 1_000_000);
+pub(super) fn load(context: &Context) -> Result<(Vec<Asked>, &'static str), Error> {
+    let (mut load, from) = functions::registry(context.seed, BYTES_MAX)?;
+    load.retain(|asked| asked.at_us < hours(context) * HOUR_S * 1_000_000);
     Ok((load, from))
+}
+
+pub(super) fn hours(context: &Context) -> u64 {
+    if context.quick { 3 } else { HOURS_ALL }
+}
+
+/// Passes a load through the pool, with each of these settings.
+pub(super) fn pass(context: &Context, arms: &[Arm], load: &[Asked]) -> Result<Vec<(Arm, Found)>, Error> {
+    let mut passed = Vec::new();
+    for arm in arms {
+        context.tell(arm.name);
+        let found = functions::run(&arm.setup(FUNCTIONS, context.seed)?, load);
+        context.tell(&format!("{:?}", found.all()));
+        passed.push((*arm, found));
+    }
+    Ok(passed)
 }
 
 fn run(context: &Context) -> Result<Outcome, Error> {
     let others = Others::watch();
     let (load, from) = load(context)?;
-    let mut passed = Vec::new();
-    for arm in ARMS {
-        context.tell(arm.name);
-        let found = functions::run(&arm.setup(FUNCTIONS, context.seed)?, &load);
-        context.tell(&format!("{:?}", found.all()));
-        passed.push((arm, found));
-    }
-    Ok(outcome(&passed, (load.len(), from), others.cores()))
+    let passed = pass(context, &ARMS, &load)?;
+    let series = series(&passed, &PAPER);
+    Ok(Outcome {
+        scale: scale(load.len(), from),
+        targets: targets(&passed),
+        chart: chart(EXPERIMENT.title, &series),
+        series,
+        others_cores: others.cores(),
+    })
+}
+
+pub(super) fn scale(requests: usize, from: &str) -> String {
+    format!("{requests} requests of {from}; {FUNCTIONS} functions of 1.5 GB, in virtual time")
 }
 
 /// A measure: its name, unit, and value of an arm.
@@ -181,55 +190,66 @@ fn took_ms(found: &Found, share: f64) -> f64 {
         .map_or(f64::NAN, |took_us| *took_us as f64 / 1000.0)
 }
 
-fn outcome(passed: &[(Arm, Found)], (requests, from): (usize, &str), others_cores: f64) -> Outcome {
+const COST: &str = "cost of 50 hours";
+const HAPPENED: &str = "what happened";
+const ALL: &str = "all";
+const OVER_ALL: &str = "the node of memory, over all";
+
+/// What the runs came to, with the paper's figures.
+pub(super) fn series(passed: &[(Arm, Found)], paper: &[Printed]) -> Vec<Series> {
     let mut series = Vec::new();
     for (arm, found) in passed {
         let all = found.all();
         let dollars = all.dollars(&arm.prices(), MEMORY_BYTES);
-        let cost = |purpose: &str, value| Point::single(purpose, value);
-        let mut add = |measure: (&str, &str), place: &str, point| {
-            add_point(&mut series, (arm.name, measure.0, measure.1), ("", place), point);
+        let mut add = |measure: (&str, &str), x: &str, place: &str, value| {
+            let point = Point::single(place, value);
+            add_point(&mut series, (arm.name, measure.0, measure.1), ("", x), point);
         };
-        for (purpose, dollars) in Purpose::ALL.iter().zip(dollars) {
-            add(("cost of 50 hours", "$"), "purpose", cost(purpose.name(), dollars));
-        }
         let sum: f64 = dollars.iter().sum();
-        add(("cost of 50 hours", "$"), "purpose", cost("all", sum));
-        add(
-            ("cost of 50 hours", "$"),
-            "purpose",
-            cost("the node of memory, over all", NODE_DOLLARS / sum),
-        );
+        for (purpose, dollars) in Purpose::ALL.iter().zip(dollars) {
+            add((COST, "$"), "purpose", purpose.name(), dollars);
+        }
+        add((COST, "$"), "purpose", ALL, sum);
+        add((COST, "$"), "purpose", OVER_ALL, NODE_DOLLARS / sum);
         for (purpose, billed) in Purpose::ALL.iter().zip(all.billed) {
-            add(
-                ("invocations", "thousands"),
-                "purpose",
-                cost(purpose.name(), billed.invocations as f64 / 1000.0),
-            );
+            let thousands = billed.invocations as f64 / 1000.0;
+            add(("invocations", "thousands"), "purpose", purpose.name(), thousands);
         }
         for (name, _, value) in MEASURES {
-            add(("what happened", ""), "of 50 hours", cost(name, value(found, &all)));
+            add((HAPPENED, ""), "of 50 hours", name, value(found, &all));
         }
         by_hour(&mut series, *arm, found);
     }
-    paper(&mut series);
-    let drawn = |measure: &str| -> Vec<&Series> { series.iter().filter(|series| series.measure == measure).collect() };
-    let panel = |title: &str, measure: &str| Panel::of_series(title, Marks::Course, &drawn(measure));
-    let chart = Chart {
-        title: EXPERIMENT.title.into(),
+    for (name, measure, place, value) in paper {
+        let (unit, x) = if *measure == COST {
+            ("$", "purpose")
+        } else {
+            ("", "of 50 hours")
+        };
+        add_point(
+            &mut series,
+            (name, measure, unit),
+            ("", x),
+            Point::single(*place, *value),
+        );
+    }
+    series
+}
+
+/// The courses of the runs.
+pub(super) fn chart(title: &str, series: &[Series]) -> Chart {
+    let panel = |title: &str, measure: &str| {
+        let drawn: Vec<&Series> = series.iter().filter(|series| series.measure == measure).collect();
+        Panel::of_series(title, Marks::Course, &drawn)
+    };
+    Chart {
+        title: title.into(),
         panels: vec![
             panel("Cost so far", "cost so far"),
             panel("Instances taken back in an hour", "taken back by hour"),
             panel("RESETs in an hour", "RESETs by hour"),
             panel("Recoveries in an hour", "recoveries by hour"),
         ],
-    };
-    Outcome {
-        scale: format!("{requests} requests of {from}; {FUNCTIONS} functions of 1.5 GB, in virtual time"),
-        targets: targets(passed),
-        series,
-        chart,
-        others_cores,
     }
 }
 
@@ -265,42 +285,34 @@ fn by_hour(series: &mut Vec<Series>, arm: Arm, found: &Found) {
     }
 }
 
-/// The figures that the paper prints.
-fn paper(series: &mut Vec<Series>) {
-    const COST: (&str, &str) = ("cost of 50 hours", "$");
-    const HAPPENED: (&str, &str) = ("what happened", "");
-    for (name, measure, place, value) in [
-        ("the paper, backup", COST, "all", 16.51),
-        (
-            "the paper, backup",
-            COST,
-            "the node of memory, over all",
-            NODE_DOLLARS / 16.51,
-        ),
-        ("the paper, no backup", COST, "all", 5.41),
-        (
-            "the paper, no backup",
-            COST,
-            "the node of memory, over all",
-            NODE_DOLLARS / 5.41,
-        ),
-        ("the paper, backup", HAPPENED, "hit ratio", 0.636),
-        ("the paper, backup", HAPPENED, "RESETs", 1_085.0),
-        ("the paper, backup", HAPPENED, "availability", 0.954),
-        ("the paper, no backup", HAPPENED, "hits", 21_022.0),
-        ("the paper, no backup", HAPPENED, "hit ratio", 0.561),
-        ("the paper, no backup", HAPPENED, "RESETs", 3_912.0),
-        ("the paper, no backup", HAPPENED, "availability", 0.814),
-    ] {
-        let x = if measure == COST { "purpose" } else { "of 50 hours" };
-        add_point(
-            series,
-            (name, measure.0, measure.1),
-            ("", x),
-            Point::single(place, value),
-        );
-    }
-}
+/// A figure that the paper prints: of which run, of which measure, at which place.
+pub(super) type Printed = (&'static str, &'static str, &'static str, f64);
+
+const PAPER: [Printed; 11] = [
+    ("the paper, backup", COST, ALL, 16.51),
+    ("the paper, backup", COST, OVER_ALL, NODE_DOLLARS / 16.51),
+    ("the paper, no backup", COST, ALL, 5.41),
+    ("the paper, no backup", COST, OVER_ALL, NODE_DOLLARS / 5.41),
+    ("the paper, backup", HAPPENED, "hit ratio", 0.636),
+    ("the paper, backup", HAPPENED, "RESETs", 1_085.0),
+    ("the paper, backup", HAPPENED, "availability", 0.954),
+    ("the paper, no backup", HAPPENED, "hits", 21_022.0),
+    ("the paper, no backup", HAPPENED, "hit ratio", 0.561),
+    ("the paper, no backup", HAPPENED, "RESETs", 3_912.0),
+    ("the paper, no backup", HAPPENED, "availability", 0.814),
+];
+
+/// The paper's of all objects.
+pub(super) const PAPER_ALL: [Printed; 4] = [
+    ("the paper", COST, "serving", ALL_OBJECTS_DOLLARS * ALL_OBJECTS_SERVING),
+    ("the paper", COST, ALL, ALL_OBJECTS_DOLLARS),
+    ("the paper", COST, OVER_ALL, NODE_DOLLARS / ALL_OBJECTS_DOLLARS),
+    ("the paper", HAPPENED, "RESETs", ALL_OBJECTS_RESETS),
+];
+/// The paper's cost of all objects, the share of it that serving them has, and their RESETs.
+pub(super) const ALL_OBJECTS_DOLLARS: f64 = 20.52;
+pub(super) const ALL_OBJECTS_SERVING: f64 = 0.41;
+pub(super) const ALL_OBJECTS_RESETS: f64 = 5_720.0;
 
 /// The paper's figures, which are to be reached.
 fn targets(passed: &[(Arm, Found)]) -> Vec<Target> {

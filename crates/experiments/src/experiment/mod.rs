@@ -24,12 +24,17 @@ mod genie_fig10;
 mod genie_fig11;
 mod genie_fig12;
 mod genie_fig14;
+mod genie_fig15;
 mod genie_fig17;
 mod genie_fig1b;
 mod genie_fig20;
 mod genie_fig7;
 mod give_back;
 mod infinicache_fig11;
+mod infinicache_fig12;
+mod infinicache_fig13b;
+mod infinicache_fig16;
+mod infinicache_redis;
 mod infinicache_trace;
 mod info;
 mod look_aside;
@@ -38,6 +43,7 @@ mod markdown;
 mod measure;
 mod metered;
 mod neighbour;
+mod objects;
 mod others;
 mod overhead;
 pub mod performance;
@@ -84,7 +90,7 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 26] = [
+pub const ALL: [&Experiment; 31] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
@@ -100,10 +106,15 @@ pub const ALL: [&Experiment; 26] = [
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
     &genie_fig14::EXPERIMENT,
+    &genie_fig15::EXPERIMENT,
     &genie_fig17::EXPERIMENT,
     &genie_fig20::EXPERIMENT,
     &give_back::EXPERIMENT,
     &infinicache_fig11::EXPERIMENT,
+    &infinicache_fig12::EXPERIMENT,
+    &infinicache_fig13b::EXPERIMENT,
+    &infinicache_fig16::EXPERIMENT,
+    &infinicache_redis::EXPERIMENT,
     &infinicache_trace::EXPERIMENT,
     &neighbour::EXPERIMENT,
     &overhead::EXPERIMENT,

@@ -59,6 +59,18 @@ pub struct Stage {
     pub cores: Cores,
 }
 
+impl Stage {
+    /// The same on all cores, and this thread with it: for servers and loads of more processes than there are cores.
+    pub(super) fn on_all_cores(&self) -> Result<Self, Error> {
+        let stage = Self {
+            cores: self.cores.shared(),
+            ..self.clone()
+        };
+        stage.cores.bind_load().map_err(Error::System)?;
+        Ok(stage)
+    }
+}
+
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -92,6 +104,7 @@ pub(super) struct Server {
     pub(super) process: Process,
     memcached: Option<SocketAddr>,
     redis: Option<SocketAddr>,
+    s3: Option<SocketAddr>,
 }
 
 impl Server {
@@ -108,7 +121,7 @@ impl Server {
                     extstore_arguments(command, folder, flash_bytes);
                 })
             }
-            Kind::Redis => Self::start_on_free_port(stage, Protocol::Redis, &redis_arguments),
+            Kind::Redis => Self::redis(stage),
             Kind::Floor { protocol, value_bytes } => Self::start_floor(stage, protocol, value_bytes),
         }
     }
@@ -120,6 +133,16 @@ impl Server {
             Protocol::Redis => self.redis,
         };
         address.ok_or_else(|| self.process.failure("it does not speak the protocol"))
+    }
+
+    /// Starts Redis, whose memory and values have no limit.
+    pub(super) fn redis(stage: &Stage) -> Result<Self, Error> {
+        Self::start_on_free_port(stage, Protocol::Redis, &redis_arguments)
+    }
+
+    /// Its S3 address, if its options gave it one.
+    pub(super) fn s3_address(&self) -> Result<SocketAddr, Error> {
+        self.s3.ok_or_else(|| self.process.failure("it says no S3 address"))
     }
 
     /// Starts Tidemark with further options.
@@ -139,6 +162,7 @@ impl Server {
         Ok(Self {
             memcached: named("memcached="),
             redis: named("redis="),
+            s3: named("s3="),
             process,
         })
     }
@@ -162,6 +186,7 @@ impl Server {
         Ok(Self {
             memcached: address.filter(|_| protocol == Protocol::Memcached),
             redis: address.filter(|_| protocol == Protocol::Redis),
+            s3: None,
             process,
         })
     }
@@ -203,6 +228,7 @@ impl Server {
             process,
             memcached: (protocol == Protocol::Memcached).then_some(address),
             redis: (protocol == Protocol::Redis).then_some(address),
+            s3: None,
         })
     }
 }

@@ -22,7 +22,7 @@ use tidemark_functions::cost::Prices;
 use tidemark_functions::pool::Pool;
 use tidemark_functions::proxy::Reading;
 
-pub use load::{Asked, made, of_trace};
+pub use load::{Asked, made, made_small, of_trace, registry};
 
 /// Seconds of an hour: what is counted is counted by the hour.
 pub(crate) const HOUR_S: u64 = 3600;

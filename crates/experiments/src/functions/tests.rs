@@ -209,6 +209,26 @@ fn a_pool_that_is_full_evicts_and_loses_nothing_by_it() {
 }
 
 #[test]
+fn small_objects_are_as_in_the_paper() {
+    let large = made(1, 37_469, 50);
+    let all = |load: &[Asked]| -> std::collections::HashMap<u64, u64> {
+        load.iter().map(|asked| (asked.key, asked.bytes)).collect()
+    };
+    let small = made_small(1, &large, 145_231);
+    assert!(small == made_small(1, &large, 145_231) && small != made_small(2, &large, 145_231));
+    assert!(small.windows(2).all(|two| two[0].at_us <= two[1].at_us));
+    let (large, sizes) = (all(&large), all(&small));
+    assert!(sizes.values().all(|bytes| (1..=10_000_000).contains(bytes)));
+    // More than 20 % of all objects are above 10 MB, and all small ones together have the 133 GB that the working sets differ by.
+    let share = large.len() as f64 / (large.len() + sizes.len()) as f64;
+    assert!((0.20..0.25).contains(&share), "{share}");
+    let gb = sizes.values().sum::<u64>() as f64 / 1e9;
+    assert!((120.0..145.0).contains(&gb), "{gb}");
+    let tiny = sizes.values().filter(|bytes| **bytes < 1_000).count();
+    assert!(tiny > 500, "sizes of all magnitudes: {tiny}");
+}
+
+#[test]
 fn the_paper_s_trace_is_read_whole() {
     let folder =
         std::env::var_os("TIDEMARK_TRACES").map_or_else(|| "../../../shared/traces".into(), std::path::PathBuf::from);

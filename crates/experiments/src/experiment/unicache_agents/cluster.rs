@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::super::objects::{AccessKey, Origin, S3};
 use super::super::process::Process;
 use super::super::server::{Stage, data_folder};
 use super::apps::{App, BUCKET};
-use super::origin::Origin;
 use super::relay::Relay;
-use super::s3::{AccessKey, S3};
 use crate::Error;
 
 /// Nodes, in two clusters.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use tidemark_cachelet::sim::Rng;
 
+use super::super::objects::{AccessKey, Place, S3};
 use super::apps::{Access, App, Request};
 use super::cluster::{Cluster, HOP, NODES, Placed, place};
 use super::relay::Relay;
-use super::s3::{AccessKey, Place, S3};
 use crate::Error;
 
 /// A read of at most so many bytes is one of which the time says what the way took, and not the bytes.
@@ -392,8 +392,8 @@ fn keep_full(shared: &Shared<'_>, time: Duration, began: Instant, ended: &Receiv
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::objects::Origin;
     use super::super::apps::ALL;
-    use super::super::origin::Origin;
     use super::*;
 
     /// Runs a skeleton against a store that is so far away.

@@ -1,12 +1,12 @@
 //! The measurements as targets, tables and a picture.
 
 use super::super::chart::{Chart, Marks, Panel};
+use super::super::objects::Place;
 use super::super::report::{Point, Series, Target, add_point};
 use super::super::{Experiment, Outcome, Spread};
 use super::apps::{App, accesses_per_request};
 use super::cluster::{DIMENSIONS, FAR, NODES};
 use super::drive::{Found, Probed};
-use super::s3::Place;
 use super::{ALL_BUT_OURS, AT_STORE, All, CONCORD, LOADS, Measured, OURS};
 
 /// The paper's means: response time, its 99th percentile and throughput of the baseline against UniCache.

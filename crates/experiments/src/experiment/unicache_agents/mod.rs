@@ -6,10 +6,7 @@ mod arrivals;
 mod cluster;
 mod drive;
 mod findings;
-mod http;
-mod origin;
 mod relay;
-mod s3;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,18 +1,33 @@
-//! The origin: objects in memory, with the conditional requests of S3 that cachelets need. It is as fast as it can be; the relay before
-//! it makes it distant.
+//! The origin: objects in memory, with the conditional requests and the ranges of S3 that cachelets and gateways need. It is as fast as
+//! it can be, unless it is told how slow to be; a relay before it can make it distant, too.
 
 use std::collections::HashMap;
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::http::Head;
 
 /// A connection's thread holds its buffers on the heap.
 const STACK_BYTES: usize = 128 << 10;
+/// A body of at most so many bytes is sent with its head.
+const SMALL_BYTES: usize = 64 << 10;
+/// Bytes that a slow origin sends at a time.
+const PIECE_BYTES: usize = 256 << 10;
 const META: &str = "x-amz-meta-";
+
+/// How slow it is.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::experiment) struct Slowness {
+    /// Before the first byte of an answer.
+    pub(in crate::experiment) delay: Duration,
+    /// The bandwidth of a connection.
+    pub(in crate::experiment) bytes_per_s: u64,
+}
 
 #[derive(Clone, Debug)]
 struct Stored {
@@ -26,6 +41,16 @@ struct Stored {
 struct Store {
     objects: Mutex<HashMap<String, Stored>>,
     writes: AtomicU64,
+    reads: AtomicU64,
+    slowness: Option<Slowness>,
+}
+
+/// The bytes of a range of an object; nothing for one that begins behind it, or is written in another way than `bytes=FIRST-LAST`.
+fn range_of(asked: &str, size_bytes: usize) -> Option<Range<usize>> {
+    let (first, last) = asked.strip_prefix("bytes=")?.split_once('-')?;
+    let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    let range = first..last.checked_add(1)?.min(size_bytes);
+    (!range.is_empty()).then_some(range)
 }
 
 impl Store {
@@ -52,7 +77,7 @@ impl Store {
         let answer = Answer {
             status: "200 OK",
             fields: format!("etag: {}\r\n", stored.etag),
-            body: Arc::default(),
+            ..Answer::default()
         };
         objects.insert(place.to_owned(), stored);
         answer
@@ -68,11 +93,32 @@ impl Store {
         if head.field("if-match").is_some_and(|wanted| wanted != etag) {
             return Answer::error("412 Precondition Failed", "PreconditionFailed");
         }
-        let is_known = head.field("if-none-match").is_some_and(|known| known == etag);
+        let fields = format!("etag: {etag}\r\n{meta}");
+        if head.field("if-none-match").is_some_and(|known| known == etag) {
+            let status = "304 Not Modified";
+            return Answer {
+                status,
+                fields,
+                ..Answer::default()
+            };
+        }
+        let Some(asked) = head.field("range") else {
+            return Answer {
+                status: "200 OK",
+                fields,
+                sent: 0..bytes.len(),
+                body: bytes,
+            };
+        };
+        let Some(sent) = range_of(asked, bytes.len()) else {
+            return Answer::error("416 Range Not Satisfiable", "InvalidRange");
+        };
+        let (first, last) = (sent.start, sent.end - 1);
         Answer {
-            status: if is_known { "304 Not Modified" } else { "200 OK" },
-            fields: format!("etag: {etag}\r\n{meta}"),
-            body: if is_known { Arc::default() } else { bytes },
+            status: "206 Partial Content",
+            fields: format!("{fields}content-range: bytes {first}-{last}/{}\r\n", bytes.len()),
+            sent,
+            body: bytes,
         }
     }
 
@@ -86,52 +132,75 @@ impl Store {
             let mut words = head.first.split(' ');
             let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             let place = target.split('?').next().unwrap_or_default();
+            if let Some(slowness) = self.slowness {
+                std::thread::sleep(slowness.delay);
+            }
             let answer = match method {
                 "GET" | "HEAD" => self.read(place, &head),
                 "PUT" => self.write(place, &head, &body),
                 _ => Answer::error("501 Not Implemented", "NotImplemented"),
             };
-            out.write_all(&answer.bytes(method == "HEAD"))?;
+            if method == "GET" {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+            }
+            answer.send(&mut out, method == "HEAD", self.slowness)?;
         }
         Ok(())
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Answer {
     status: &'static str,
     fields: String,
     body: Arc<[u8]>,
+    /// The bytes of the body that are sent.
+    sent: Range<usize>,
 }
 
 impl Answer {
     fn error(status: &'static str, code: &str) -> Self {
+        let body = format!("<Error><Code>{code}</Code></Error>");
         Self {
             status,
             fields: String::new(),
-            body: format!("<Error><Code>{code}</Code></Error>").into_bytes().into(),
+            sent: 0..body.len(),
+            body: body.into_bytes().into(),
         }
     }
 
-    fn bytes(&self, is_head: bool) -> Vec<u8> {
-        let Self { status, fields, body } = self;
-        let is_bare = *status == "304 Not Modified";
-        let length = if is_bare {
+    fn send(&self, out: &mut impl io::Write, is_head: bool, slowness: Option<Slowness>) -> io::Result<()> {
+        let body = &self.body[self.sent.clone()];
+        let length = if self.status == "304 Not Modified" {
             String::new()
         } else {
             format!("content-length: {}\r\n", body.len())
         };
-        let mut bytes = format!("HTTP/1.1 {status}\r\n{fields}{length}\r\n").into_bytes();
-        if !is_head {
-            bytes.extend_from_slice(body);
+        let head = format!("HTTP/1.1 {}\r\n{}{length}\r\n", self.status, self.fields);
+        let body = if is_head { &[] } else { body };
+        let Some(slowness) = slowness else {
+            if body.len() <= SMALL_BYTES {
+                return out.write_all(&[head.as_bytes(), body].concat());
+            }
+            out.write_all(head.as_bytes())?;
+            return out.write_all(body);
+        };
+        out.write_all(head.as_bytes())?;
+        let began = Instant::now();
+        let mut sent_bytes = 0;
+        for piece in body.chunks(PIECE_BYTES) {
+            sent_bytes += piece.len();
+            let due = Duration::from_secs_f64(sent_bytes as f64 / slowness.bytes_per_s.max(1) as f64);
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+            out.write_all(piece)?;
         }
-        bytes
+        Ok(())
     }
 }
 
 /// See the module. Its connections end when their clients do.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(in crate::experiment) struct Origin {
     store: Arc<Store>,
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -139,10 +208,22 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    pub(super) fn start() -> io::Result<Self> {
+    pub(in crate::experiment) fn start() -> io::Result<Self> {
+        Self::with(None)
+    }
+
+    pub(in crate::experiment) fn slow(slowness: Slowness) -> io::Result<Self> {
+        Self::with(Some(slowness))
+    }
+
+    fn with(slowness: Option<Slowness>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let (store, is_over) = (Arc::<Store>::default(), Arc::new(AtomicBool::new(false)));
+        let store = Store {
+            slowness,
+            ..Store::default()
+        };
+        let (store, is_over) = (Arc::new(store), Arc::new(AtomicBool::new(false)));
         let (serving, ended) = (Arc::clone(&store), Arc::clone(&is_over));
         let named = || {
             std::thread::Builder::new()
@@ -167,12 +248,17 @@ impl Origin {
         })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(in crate::experiment) fn address(&self) -> SocketAddr {
         self.address
     }
 
+    /// GETs that it answered.
+    pub(in crate::experiment) fn reads(&self) -> u64 {
+        self.store.reads.load(Ordering::Relaxed)
+    }
+
     /// Puts an object at once.
-    pub(super) fn put(&self, place: &str, size_bytes: usize) {
+    pub(in crate::experiment) fn put(&self, place: &str, size_bytes: usize) {
         let stored = self.store.stored(vec![b'.'; size_bytes].into(), String::new());
         let mut objects = self.store.objects.lock().unwrap_or_else(PoisonError::into_inner);
         objects.insert(place.to_owned(), stored);
@@ -260,6 +346,44 @@ mod tests {
         assert_eq!(status_of(&put(&format!("if-match: {etag}"))).0, "412");
         assert_eq!(status_of(&known), ("200".into(), other, 2));
         assert_eq!(status_of("GET /b/none HTTP/1.1\r\n\r\n").0, "404");
+    }
+
+    #[test]
+    fn ranges_are_cut_at_the_end() {
+        let origin = Origin::start().unwrap();
+        origin.put("/b/k", 100_000);
+        let mut both = Both(BufReader::new(TcpStream::connect(origin.address()).unwrap()));
+        let mut body = Vec::new();
+        for (asked, status, said, length) in [
+            ("bytes=0-9", "206", Some("bytes 0-9/100000"), 10),
+            ("bytes=99990-200000", "206", Some("bytes 99990-99999/100000"), 10),
+            ("bytes=1-99999", "206", Some("bytes 1-99999/100000"), 99_999),
+            ("bytes=100000-100001", "416", None, 40),
+        ] {
+            let head = ask(
+                &mut both,
+                &format!("GET /b/k HTTP/1.1\r\nrange: {asked}\r\n\r\n"),
+                &mut body,
+            );
+            assert_eq!(head.first.split(' ').nth(1), Some(status), "{asked}");
+            assert_eq!((head.field("content-range"), body.len()), (said, length), "{asked}");
+        }
+        assert_eq!(origin.reads(), 4);
+    }
+
+    #[test]
+    fn a_slow_one_keeps_to_its_bandwidth() {
+        let slowness = Slowness {
+            delay: Duration::from_millis(20),
+            bytes_per_s: 10_000_000,
+        };
+        let origin = Origin::slow(slowness).unwrap();
+        origin.put("/b/k", 1_000_000);
+        let mut both = Both(BufReader::new(TcpStream::connect(origin.address()).unwrap()));
+        let began = Instant::now();
+        let mut body = Vec::new();
+        ask(&mut both, "GET /b/k HTTP/1.1\r\n\r\n", &mut body);
+        assert!(body.len() == 1_000_000 && began.elapsed() >= Duration::from_millis(120));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as the origin and the load's clients need: heads, and bodies of a stated length.
+//! As much of HTTP/1.1 as the origin and the clients need: heads, and bodies of a stated length.
 
 use std::io::{self, BufRead, ErrorKind, Read as _};
 
@@ -48,19 +48,39 @@ impl Head {
     /// Reads the message's body in place of what `into` holds.
     pub(super) fn body(&self, from: &mut impl BufRead, into: &mut Vec<u8>) -> io::Result<()> {
         into.clear();
+        let length = self.length()?;
+        whole(length, from.take(length).read_to_end(into)? as u64)
+    }
+
+    /// Reads the message's body and keeps nothing of it; its length.
+    pub(super) fn pass_body(&self, from: &mut impl BufRead) -> io::Result<u64> {
+        let length = self.length()?;
+        let mut body = from.take(length);
+        loop {
+            let here = body.fill_buf()?.len();
+            if here == 0 {
+                return whole(length, length - body.limit()).map(|()| length);
+            }
+            body.consume(here);
+        }
+    }
+
+    fn length(&self) -> io::Result<u64> {
         if self.field("transfer-encoding").is_some() {
             return Err(io::Error::new(ErrorKind::Unsupported, "a body of no stated length"));
         }
-        let length: u64 = match self.field("content-length") {
-            Some(text) => text.parse().map_err(|_| ErrorKind::InvalidData)?,
-            None => 0,
-        };
-        let read = from.take(length).read_to_end(into)? as u64;
-        if read == length {
-            Ok(())
-        } else {
-            Err(ErrorKind::UnexpectedEof.into())
+        match self.field("content-length") {
+            Some(text) => text.parse().map_err(|_| ErrorKind::InvalidData.into()),
+            None => Ok(0),
         }
+    }
+}
+
+fn whole(length: u64, read: u64) -> io::Result<()> {
+    if read == length {
+        Ok(())
+    } else {
+        Err(ErrorKind::UnexpectedEof.into())
     }
 }
 
@@ -79,6 +99,10 @@ mod tests {
             ("PUT /b/k HTTP/1.1", Some("b: c"))
         );
         assert_eq!(first.fields("x-").collect::<Vec<_>>(), [("x-a", "b: c")]);
+        let (mut again, mut short) = (bytes, &bytes[..2]);
+        assert_eq!(first.pass_body(&mut again).unwrap(), 3);
+        assert!(Head::read(&mut again).unwrap().unwrap().first.starts_with("GET"));
+        assert!(first.pass_body(&mut short).is_err(), "it ends early");
         first.body(&mut bytes, &mut body).unwrap();
         assert_eq!(body, b"abc");
         let second = Head::read(&mut bytes).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! A function's client of its node's S3 address: signed GETs and PUTs (AWS Signature Version 4) on a connection that stays, from the
-//! address by which the agent knows the function's instance.
+//! A client of an S3 address: signed GETs and PUTs (AWS Signature Version 4) on a connection that stays. It may come from another
+//! address of this machine: an agent knows the instance of a function by that.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,6 +11,7 @@ use socket2::{Domain, Socket, Type};
 use tidemark_types::{Clock as _, SystemClock, utc};
 
 use super::http::Head;
+use super::reads::Client;
 
 const REGION: &str = "us-east-1";
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -21,19 +22,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An access key.
 #[derive(Clone, Debug)]
-pub(super) struct AccessKey {
-    pub(super) id: String,
-    pub(super) secret: String,
+pub(in crate::experiment) struct AccessKey {
+    pub(in crate::experiment) id: String,
+    pub(in crate::experiment) secret: String,
 }
 
 /// The place where a read's bytes were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::experiment) enum Place {
     Copy,
     Validated,
     Home,
     Store,
-    /// The agent does not say it.
+    Memory,
+    Functions,
+    Fill,
+    Origin,
+    /// The answer does not say it.
     Unknown,
 }
 
@@ -44,6 +49,10 @@ impl Place {
             Some("validated") => Self::Validated,
             Some("home") => Self::Home,
             Some("store") => Self::Store,
+            Some("memory") => Self::Memory,
+            Some("functions") => Self::Functions,
+            Some("fill") => Self::Fill,
+            Some("origin") => Self::Origin,
             _ => Self::Unknown,
         }
     }
@@ -51,14 +60,24 @@ impl Place {
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) place: Place,
+pub(in crate::experiment) struct Answer {
+    pub(in crate::experiment) status: u16,
+    pub(in crate::experiment) place: Place,
+}
+
+impl Answer {
+    fn of(head: &Head) -> io::Result<Self> {
+        let status = head.first.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok(Self {
+            status: status.ok_or(io::ErrorKind::InvalidData)?,
+            place: Place::of(head.field("x-tidemark-cache")),
+        })
+    }
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct S3 {
+pub(in crate::experiment) struct S3 {
     stream: BufReader<TcpStream>,
     host: String,
     key: AccessKey,
@@ -68,7 +87,7 @@ pub(super) struct S3 {
 }
 
 impl S3 {
-    pub(super) fn connect(from: IpAddr, to: SocketAddr, key: &AccessKey) -> io::Result<Self> {
+    pub(in crate::experiment) fn connect(from: IpAddr, to: SocketAddr, key: &AccessKey) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
         socket.bind(&SocketAddr::new(from, 0).into())?;
         socket.connect(&to.into())?;
@@ -85,21 +104,36 @@ impl S3 {
     }
 
     /// Reads an object. `path` has letters, digits, dashes and slashes only.
-    pub(super) fn get(&mut self, path: &str) -> io::Result<Answer> {
+    pub(in crate::experiment) fn get(&mut self, path: &str) -> io::Result<Answer> {
         self.call("GET", path, None)
     }
 
+    /// Reads an object and keeps nothing of it; its length.
+    pub(in crate::experiment) fn pass(&mut self, path: &str) -> io::Result<usize> {
+        let head = self.ask("GET", path, None)?;
+        let length = head.pass_body(&mut self.stream)?;
+        let answer = Answer::of(&head)?;
+        self.ok(path, &answer).map(|()| length as usize)
+    }
+
     /// Writes an object.
-    pub(super) fn put(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
+    pub(in crate::experiment) fn put(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
         self.call("PUT", path, Some(body))
     }
 
     /// The bytes of the last answer.
-    pub(super) fn body(&self) -> &[u8] {
+    pub(in crate::experiment) fn body(&self) -> &[u8] {
         &self.body
     }
 
     fn call(&mut self, method: &str, path: &str, sent: Option<&[u8]>) -> io::Result<Answer> {
+        let head = self.ask(method, path, sent)?;
+        head.body(&mut self.stream, &mut self.body)?;
+        Answer::of(&head)
+    }
+
+    /// Sends a request; the head of its answer.
+    fn ask(&mut self, method: &str, path: &str, sent: Option<&[u8]>) -> io::Result<Head> {
         let payload = if sent.is_some() { UNSIGNED } else { EMPTY_SHA256 };
         let at = utc::basic(SystemClock.now());
         let authorization = self.authorization(method, path, payload, &at);
@@ -112,13 +146,15 @@ impl S3 {
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(sent.unwrap_or_default());
         self.stream.get_mut().write_all(&bytes)?;
-        let head = Head::read(&mut self.stream)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        head.body(&mut self.stream, &mut self.body)?;
-        let status = head.first.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Ok(Answer {
-            status: status.ok_or(io::ErrorKind::InvalidData)?,
-            place: Place::of(head.field("x-tidemark-cache")),
-        })
+        Ok(Head::read(&mut self.stream)?.ok_or(io::ErrorKind::UnexpectedEof)?)
+    }
+
+    fn ok(&self, path: &str, answer: &Answer) -> io::Result<()> {
+        if answer.status == 200 {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&self.body);
+        Err(io::Error::other(format!("{path}: {}: {said}", answer.status)))
     }
 
     fn authorization(&mut self, method: &str, path: &str, payload: &str, at: &str) -> String {
@@ -141,6 +177,18 @@ impl S3 {
             "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={signed}, Signature={signature}",
             self.key.id
         )
+    }
+}
+
+impl Client for S3 {
+    fn read(&mut self, path: &str) -> io::Result<usize> {
+        let answer = self.get(path)?;
+        self.ok(path, &answer).map(|()| self.body.len())
+    }
+
+    fn write(&mut self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        let answer = self.put(path, bytes)?;
+        self.ok(path, &answer)
     }
 }
 
@@ -179,6 +227,8 @@ mod tests {
         assert_eq!(s3.get("/b/k").unwrap(), answer(404));
         assert_eq!(s3.put("/b/k", b"abc").unwrap(), answer(200));
         assert_eq!((s3.get("/b/k").unwrap(), s3.body()), (answer(200), &b"abc"[..]));
+        assert_eq!(s3.pass("/b/k").unwrap(), 3);
+        assert!(s3.pass("/b/none").is_err() && s3.read("/b/none").is_err());
     }
 
     /// The signing key of the example in AWS's documentation, "Deriving the signing key".
