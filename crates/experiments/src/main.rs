@@ -190,9 +190,10 @@ fn run(command: &Command) -> anyhow::Result<()> {
 
 fn list(json: bool) -> String {
     if json {
-        let all = ALL.map(|experiment| {
+        let all = ALL.iter().map(|experiment| {
             serde_json::json!({"name": experiment.name, "title": experiment.title, "minutes": experiment.minutes})
         });
+        let all: Vec<_> = all.collect();
         return serde_json::json!({ "experiments": all }).to_string();
     }
     let line = |experiment: &&Experiment| {
