@@ -15,12 +15,12 @@ pub(crate) fn command_of(method: &Method, place: &str, query: &[(String, String)
         return if is_get { "list_buckets" } else { OTHER };
     }
     if key.is_empty() {
-        return match method {
-            &Method::GET if has("uploads") => "list_multipart_uploads",
-            &Method::GET if has("versions") => "list_object_versions",
-            &Method::GET if !has("location") => "list_objects",
-            &Method::HEAD => "head_bucket",
-            &Method::POST if has("delete") => "delete_objects",
+        return match *method {
+            Method::GET if has("uploads") => "list_multipart_uploads",
+            Method::GET if has("versions") => "list_object_versions",
+            Method::GET if !has("location") => "list_objects",
+            Method::HEAD => "head_bucket",
+            Method::POST if has("delete") => "delete_objects",
             _ => OTHER,
         };
     }

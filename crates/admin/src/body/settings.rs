@@ -368,6 +368,7 @@ mod tests {
                 "hit_ratio",
                 "latency_us",
                 "miss_cost_us",
+                "minimise",
                 "priority",
                 "weight",
                 "utility"
