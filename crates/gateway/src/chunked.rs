@@ -269,7 +269,7 @@ mod tests {
             let got = passed(&cut, piece_bytes).await.unwrap();
             assert_eq!(
                 data(&got),
-                (3 * MIB + 7, piece_bytes.min(3 * MIB).max(7)),
+                (3 * MIB + 7, piece_bytes.clamp(7, 3 * MIB)),
                 "{piece_bytes}"
             );
             assert!(got.ends_with(end));
