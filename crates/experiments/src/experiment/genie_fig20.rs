@@ -3,7 +3,7 @@
 use super::chart::{Chart, Marks, Panel};
 use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, others_cores, rounds};
 use super::metered::Metered;
-use super::overhead::{GOAL, Metered as Measured, Started};
+use super::overhead::{ALL_STAYS, Metered as Measured, Started};
 use super::report::{Point, Series, Target, add_point};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
@@ -93,7 +93,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
 /// A server that shares CPU time by stamps of visits, and one that stamps each request, in rounds of their own.
 fn stamped(context: &Context, data: Data, loads: &[Load], plan: Plan) -> Result<Rounds, Error> {
     let started = [Measured::Shares, Measured::Requests].map(|measured| {
-        Started::start(context, (1, GOAL), measured, None).map(|started| (measured.to_string(), started))
+        Started::start(context, (1, ALL_STAYS), measured, None).map(|started| (measured.to_string(), started))
     });
     let started = started.into_iter().collect::<Result<Vec<_>, Error>>()?;
     let endpoints: Vec<Endpoint<'_>> = started

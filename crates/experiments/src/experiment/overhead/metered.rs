@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::switched::Metered;
-use super::{Asked, Cell, Scale, Scene, instructions};
+use super::{ALL_STAYS, Asked, Cell, Scale, Scene, instructions};
 use crate::Error;
 use crate::experiment::others::Others;
 use crate::experiment::report::{Point, Series, Target, add_point};
@@ -31,8 +31,7 @@ tenants.",
 
 const ZIPF: Distribution = Distribution::Zipf { alpha: 0.99 };
 const SMALL: Asked = Asked {
-    // So high that all items stay: every server finds and stores as much, and what a miss costs is no overhead.
-    goal: 0.9999,
+    goal: ALL_STAYS,
     key_bytes: 8,
     value_bytes: 8,
     distribution: ZIPF,
